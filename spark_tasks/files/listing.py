@@ -12,13 +12,14 @@ remaining files in the same way as the previous attempt.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from spark_tasks.storage.errors import away_errors_at
+from spark_tasks.storage.errors import StoreAway, away_errors_at
 from spark_tasks.storage.packing import packed
 from spark_tasks.storage.url import is_local, without_protocol
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
@@ -88,8 +89,9 @@ def _tidy(path: str) -> str:
 def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, ...]:
     """Return the files that `globs` find, each once, sorted by their paths.
 
-    Raises `NoSourceFiles` if a local glob's folder does not exist, since a member without the mount must not report
-    "nothing new"; `AccessRefused` for a folder, a file or a host that `access` does not allow; and `StoreAway`.
+    Raises `NoSourceFiles` if a local glob's folder does not exist or may not be listed, since a member without the
+    mount must not report "nothing new"; `AccessRefused` for a folder, a file or a host that `access` does not allow;
+    and `StoreAway`.
     """
     found: dict[str, Source] = {}
     guard = FileGuard(access, "source")
@@ -131,7 +133,7 @@ def _check_remote(url: str, access: Access) -> None:
 
 
 def _local(pattern: str, guard: FileGuard) -> Iterator[Source]:
-    import fsspec  # not at the top of the module: a node imports this module, and does not need fsspec
+    from spark_tasks.files.local_files import LocalFiles  # a node imports this module, and does not need fsspec
 
     folder = Path(fixed_folder(pattern))
     guard.resolve(folder)
@@ -139,10 +141,40 @@ def _local(pattern: str, guard: FileGuard) -> Iterator[Source]:
         raise NoSourceFiles(f"{folder} is not a folder on this member: mount it here, or set the task's `group`")
     if not set(pattern) & set("*?[") and Path(pattern).is_dir():
         raise NoSourceFiles(f"{pattern} is a folder: name its files, as {pattern.rstrip('/')}/*")
-    for name in fsspec.filesystem("file").glob(pattern):
+    files = LocalFiles()
+    found = files.glob(pattern)
+    for unlisted, error in files.unlisted.items():
+        if _covers(pattern, unlisted) and not _is_hidden(unlisted, pattern):
+            raise _left_out(unlisted, error)
+    for name in found:
         if not _is_hidden(name, pattern) and Path(name).is_file():
             guard.resolve(name)
-            yield Source(canonical(name), Path(name).stat().st_size)
+            with suppress(FileNotFoundError):  # it was removed since
+                yield Source(canonical(name), Path(name).stat().st_size)
+
+
+def _left_out(folder: str, error: OSError) -> Exception:
+    """Return the error of a folder that cannot be listed: without its files a table would be replaced by fewer rows."""
+    said = f"{folder} cannot be listed ({error.strerror}), so its files would be left out"
+    if isinstance(error, PermissionError):
+        return NoSourceFiles(f"{said}: let the user that runs this task read it, or narrow the glob")
+    return StoreAway(f"{said}: check the file system it is on")
+
+
+def _covers(pattern: str, folder: str) -> bool:
+    """Whether files below `folder` can match `pattern`.
+
+    >>> _covers("/data/20*/*/f.csv", "/data/2013/01"), _covers("/data/20*/f.csv", "/data/lost+found")
+    (True, False)
+    >>> _covers("/data/**/f.csv", "/data/a/b/c")
+    True
+    """
+    from fsspec.utils import glob_translate
+
+    above = pattern.split("/")[: folder.count("/") + 1]
+    if "**" in above:
+        above = above[: above.index("**") + 1]
+    return re.match(glob_translate("/".join(above)), folder) is not None
 
 
 def fixed_folder(pattern: str) -> str:
@@ -160,7 +192,9 @@ def _fixed_parts(pattern: str) -> int:
 
 
 def _is_hidden(name: str, pattern: str) -> bool:
-    """Whether the name of the file, or of a folder from the first wildcard of `pattern` on, begins with `.` or `_`."""
+    """Whether the name of the file or folder, or of a folder above it from the first wildcard of `pattern` on, begins
+    with `.` or `_`.
+    """
     below = name.split("/")[_fixed_parts(pattern) :]
     return any(part.startswith((".", "_")) and part != ".." for part in below)
 

@@ -1,5 +1,6 @@
 """Which files are new, and in which order they are read."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from spark_tasks.files.listing import (
     listing,
     new_and_changed,
 )
+from spark_tasks.files.local_files import LocalFiles
 from spark_tasks.files.ready import Ready, complete
 from spark_tasks.files.staging import check_unchanged, staged
+from spark_tasks.storage.errors import StoreAway
 
 
 def _fill(folder: Path, *names: str) -> None:
@@ -84,6 +87,46 @@ def test_a_folder_that_is_not_here_is_an_error_and_an_empty_one_is_not(tmp_path:
     assert listing([f"{tmp_path}/*.csv"]) == ()
     with pytest.raises(NoSourceFiles, match="mount it here"):
         listing([f"{tmp_path}/missing/*.csv"])
+
+
+def test_a_file_that_is_removed_while_the_others_are_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(tmp_path, "a.csv", "b.csv")
+    glob = LocalFiles.glob
+
+    def glob_and_remove(files: LocalFiles, pattern: str) -> list[str]:
+        found = list(glob(files, pattern))
+        (tmp_path / "a.csv").unlink()
+        return found
+
+    monkeypatch.setattr(LocalFiles, "glob", glob_and_remove)
+    assert [source.path for source in listing([f"{tmp_path}/*.csv"])] == [f"{tmp_path}/b.csv"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised", "advice"),
+    [(errno.EACCES, NoSourceFiles, "let the user that runs this task read it"), (errno.EIO, StoreAway, "file system")],
+)
+def test_a_folder_of_the_glob_that_cannot_be_listed_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int, raised: type[Exception], advice: str
+) -> None:
+    _fill(tmp_path, "2013/01/a.csv", "2013/_half/a.csv", "2014/01/a.csv", "lost+found/01/a.csv")
+    scandir, closed = os.scandir, [tmp_path / "lost+found", tmp_path / "2013" / "_half"]
+
+    def refusing(path: str) -> object:
+        if Path(path) in closed:
+            raise OSError(fault, os.strerror(fault), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert len(listing([f"{tmp_path}/20*/*/*.csv"])) == 2, "what the glob does not cover is not asked for"
+    closed.append(tmp_path / "2014")
+    with pytest.raises(raised, match=f"2014 cannot be listed .*{advice}"):
+        listing([f"{tmp_path}/20*/*/*.csv"])
+    closed.remove(tmp_path / "2014")
+    with pytest.raises(raised, match=r"lost\+found cannot be listed"):
+        listing([f"{tmp_path}/**/a.csv"])
 
 
 def test_urls_are_listed_and_fetched_through_fsspec(tmp_path: Path) -> None:
