@@ -182,7 +182,8 @@ class Core:
         """Pass on a change of the state to the observer, to the heartbeats and to the event loop."""
         self._ports.observer.applied(change)
         before, after = change.before, change.after
-        if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
+        same = after.members is before.members and after.lead is before.lead and after.settings is before.settings
+        if not same:
             self._show_heartbeats()
         self._changes.put(change, waits=only_tasks(change) and not self._waiters and not self.placement.asked)
 

@@ -59,13 +59,16 @@ class LeaderWatch:
 
     def observe(self, change: StateChange) -> None:
         """Use the state after `change` from now on."""
-        self._state = change.after
+        before, after = change.before, change.after
+        self._state = after
+        concerned = after.lead is not before.lead
         if self._judges is not None:
             deadlines, joins, backfills, _ = self._judges
-            deadlines.observe(change.after, change.touched)
-            joins.observe(change.after)
-            backfills.observe(change.after)
-        if self._judges is not None or change.after.lead != change.before.lead:
+            concerned |= deadlines.observe(after, change.touched)
+            concerned |= joins.observe(after)
+            concerned |= backfills.observe(after)
+            concerned |= after.calendars is not before.calendars
+        if concerned:
             self._changed.set()
 
     def wake(self) -> None:

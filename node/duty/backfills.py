@@ -57,9 +57,10 @@ class BackfillKeeper:
         self._look_us = 0
         """When what is under way is looked at again."""
 
-    def observe(self, state: State) -> None:
-        """Use a new state from now on."""
-        self._state = state
+    def observe(self, state: State) -> bool:
+        """Use a new state from now on. Returns whether `step` is to be called at once: backfills differ."""
+        before, self._state = self._state, state
+        return state.backfills is not before.backfills
 
     def step(self, now_us: int) -> tuple[list[Entry], int | None]:
         """Return the entries to propose at `now_us`, and when to step again; None: only when the state has changed."""

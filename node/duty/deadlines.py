@@ -70,14 +70,20 @@ class DeadlineJudge:
         # The state is immutable, so it can be iterated over slowly. Tasks that change meanwhile are added again.
         self._unseen: deque[Iterator[str]] = deque((iter(self._state.tasks),))
 
-    def observe(self, state: State, touched: Collection[str] | None) -> None:
-        """Use a new state from now on. `touched`: the tasks that may differ; None: all tasks may differ."""
+    def observe(self, state: State, touched: Collection[str] | None) -> bool:
+        """Use a new state from now on. `touched`: the tasks that may differ; None: all tasks may differ.
+
+        Returns whether `step` is to be called at once: a task with deadlines may differ.
+        """
         before, self._state = self._state, state
         if touched is None:
             self._start_over()
-        elif touched:
-            self._unseen.append(iter(touched))
-            self._just_over.update(key for task in touched for key in _over(before, state, task))
+            return True
+        judged = [task for task in touched if _is_judged(state, task) or _is_judged(before, task)]
+        if judged:
+            self._unseen.append(iter(judged))
+            self._just_over.update(key for task in judged for key in _over(before, state, task))
+        return bool(judged)
 
     def step(self, now_us: int) -> tuple[list[Breached], int | None]:
         """Return the entries to propose at `now_us`, and when to step again; None: only when the state has changed."""
@@ -123,7 +129,7 @@ class DeadlineJudge:
             left -= len(some)
             for task in some:
                 row = self._state.tasks.get(task)
-                judged = row is not None and row.judged_us > 0
+                judged = _is_judged(self._state, task)
                 self._agenda.put(task, 0 if judged else None)  # judge it at once: the judgement returns the next time
                 if not judged:
                     self.undecided.pop(task, None)
@@ -133,6 +139,11 @@ class DeadlineJudge:
                 if row is None or not judged:
                     for deadline in DEADLINES:
                         self._passed_over.pop((task, deadline), None)
+
+
+def _is_judged(state: State, task: str) -> bool:
+    row = state.tasks.get(task)
+    return row is not None and row.judged_us > 0
 
 
 def _over(before: State, after: State, task: str) -> Iterator[tuple[str, DeadlineName]]:

@@ -34,9 +34,10 @@ class JoinKeeper:
         self._round_us = 0
         """When the next round begins."""
 
-    def observe(self, state: State) -> None:
-        """Use a new state from now on."""
-        self._state = state
+    def observe(self, state: State) -> bool:
+        """Use a new state from now on. Returns whether `step` is to be called at once: ends or joins differ."""
+        before, self._state = self._state, state
+        return bool(state.ends) or state.joins is not before.joins
 
     def step(self, now_us: int) -> tuple[list[Entry], int | None]:
         """Return the entries to propose at `now_us`, and when to step again; None: only when the state has changed."""

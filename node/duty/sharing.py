@@ -66,13 +66,18 @@ class Loads:
     def feed(self, state: State, tasks: Iterable[str]) -> None:
         """Update the runs of `tasks`, which have changed."""
         for task in tasks:
-            for run in self._runs.pop(task, ()):
+            counted, run_ids = self._runs.get(task, ()), state.runs_of.get(task, ())
+            found = tuple([one for run_id in run_ids if (one := _counted(state.runs[run_id])) is not None])
+            if found == counted:
+                continue
+            for run in counted:
                 self._count(run, -1)
-            if run_ids := state.runs_of.get(task):
-                found = tuple(one for run_id in run_ids if (one := _counted(state.runs[run_id])) is not None)
+            for run in found:
+                self._count(run, 1)
+            if found:
                 self._runs[task] = found
-                for run in found:
-                    self._count(run, 1)
+            else:
+                del self._runs[task]
 
     def keeps(self, bound: str, places: Places) -> bool:
         """Whether there is continuous work of a bound ("": of any kind), for which a member keeps a place at least."""
@@ -100,8 +105,9 @@ class _Counted(NamedTuple):
 
 def _counted(run: Run) -> _Counted | None:
     member = (run.node if run.state in HELD else run.offered) or ""
-    continuous = run.spec.continuous and not run.action
-    return _Counted(member, run.spec.kind, continuous, bool(run.backfill)) if member or continuous else None
+    spec = run.spec
+    continuous = spec.continuous and not run.action
+    return _Counted(member, spec.kind, continuous, bool(run.backfill)) if member or continuous else None
 
 
 class Sharing:

@@ -145,11 +145,12 @@ def _unheld(draft: Draft, row: TaskRow, member: str, run_id: str, at_us: int) ->
         return run
     # Orphaned runs do not block one another from being claimed; they do block new ones.
     blocking = HELD if run.state == "orphaned" else HELD | {"orphaned"}
-    live = [other for other in draft.overlapping(task) if other.member == run.member]
-    others = len(live) if run.backfill else sum(other.state in blocking for other in live if other.run_id != run_id)
+    active = draft.active(task)
+    live = [one for one in active if not (one.action or one.backfill) and one.member == run.member]
+    others = len(live) if run.backfill else sum(one.state in blocking for one in live if one.run_id != run_id)
     if not room_for_another(row.spec.overlap, others):
         return refused("overlap", f"another run of {task} is active")
-    if (held := held_by_backfill(row, draft.active(task))) is not None:
+    if (held := held_by_backfill(row, active)) is not None:
         return refused("overlap", f"{held.run_id} of a backfill is active")
     return run
 

@@ -8,7 +8,7 @@ from bisect import insort
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import make_dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,7 +80,9 @@ PAST_ENDS_MAX: Final = 100
 _COUNTED_BEFORE: Final = 5
 _COUNTED_AFTER: Final = 8
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PLACE_OF: Final = {state: place for place, state in enumerate(COUNTED)}
+
+_EPOCH: Final = datetime(1970, 1, 1)  # in UTC, and written without the offset
 
 
 if TYPE_CHECKING:
@@ -345,7 +347,8 @@ class Draft(_Fields):
 def _one_more(counts: tuple[int, ...], state: RunState, width: int) -> tuple[int, ...]:
     """Return the counts with one more of `state`. `width`: how many states are counted."""
     counts += (0,) * (width - len(counts))
-    return tuple(count + (one == state) for one, count in zip(COUNTED[:width], counts, strict=True))
+    place = _PLACE_OF.get(state, width)
+    return counts if place >= width else (*counts[:place], counts[place] + 1, *counts[place + 1 :])
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:
@@ -365,7 +368,8 @@ def stem(task: str, fire_at_us: int) -> str:
     >>> stem("nightly", 1_795_240_500_000_000)
     'nightly~20261121T055500.000000Z'
     """
-    return f"{task}~{_EPOCH + timedelta(microseconds=fire_at_us):%Y%m%dT%H%M%S.%fZ}"
+    at = (_EPOCH + timedelta(microseconds=fire_at_us)).isoformat(timespec="microseconds")
+    return f"{task}~{at.replace('-', '').replace(':', '')}Z"  # half the time of a format
 
 
 def free_moment(draft: Draft, row: TaskRow, fire_at_us: int) -> int:

@@ -55,8 +55,10 @@ def test_the_leader_begins_one_occurrence_after_the_other_to_the_end() -> None:
 
 def test_an_entry_that_is_lost_is_proposed_again() -> None:
     history = after(a=[])
-    begin(history)
     keeper = BackfillKeeper("a", history.state)
+    begin(history)
+    assert keeper.observe(history.state)
+    assert not keeper.observe(history.state)
     entries, again_us = keeper.step(NOW_US)
     assert (len(entries), again_us) == (1, NOW_US + AGAIN_US)
     assert keeper.step(NOW_US + 1) == ([], NOW_US + AGAIN_US)

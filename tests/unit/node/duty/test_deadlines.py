@@ -61,6 +61,18 @@ def test_what_is_due_after_an_occurrence_that_was_passed_over_has_a_moment_to_be
     assert [entry.undecided for entry in one.step(now_us + SETTLED_US)[0]] == [True, True], "nobody began it"
 
 
+def test_the_leader_steps_at_once_if_a_task_with_deadlines_may_differ() -> None:
+    without, limited = task("t", schedule=EVERY), judged(deadlines={"start_within_s": 10})
+    one = DeadlineJudge(world(without))
+    assert one.step(NOW) == ([], None)
+    assert not one.observe(world(without, run(without, "waiting")), {"t", "deleted"})
+    assert one.observe(world(limited), {"t"})
+    assert one.step(NOW) == ([], NOW + MIN + 10 * S + SETTLED_US)
+    assert one.observe(world(without), {"t"}), "it is judged no longer"
+    assert one.step(NOW) == ([], None)
+    assert one.observe(world(limited), None), "all tasks may differ"
+
+
 @pytest.mark.parametrize(
     ("deadline", "state", "due_us"),
     [

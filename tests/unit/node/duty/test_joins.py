@@ -19,7 +19,7 @@ def test_ends_are_passed_on_one_portion_at_a_time() -> None:
     keeper = JoinKeeper(history.state)
     assert keeper.step(NOW_US) == ([], None)
     do(history, "a", 1, "failed")
-    keeper.observe(history.state)
+    assert keeper.observe(history.state)
     entries, again_us = keeper.step(NOW_US)
     assert (entries, again_us) == ([PassOn(NOW_US, 0)], NOW_US + AGAIN_US)
     assert keeper.step(NOW_US + 1)[0] == [], "it is under way"
@@ -46,6 +46,16 @@ def test_what_waits_in_vain_is_settled_and_the_rest_is_left() -> None:
         history.must(entry)
     keeper.observe(history.state)
     assert keeper.step(NOW_US + 3 * AGAIN_US)[0] == []
+
+
+def test_the_leader_steps_once_something_ends_or_waits_for_others() -> None:
+    history = after(a=[], b=[], c=["a", "b"])
+    keeper = JoinKeeper(history.state)
+    history.must(Pause(NOW_US, "b", True))
+    assert not keeper.observe(history.state)
+    do(history, "a", 1)
+    assert keeper.observe(history.state)
+    assert not keeper.observe(history.state), "what waits is looked at by time"
 
 
 def test_a_step_looks_at_some_joins() -> None:

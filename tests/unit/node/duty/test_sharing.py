@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from node.duty.room import KindTerms, places_told
-from node.duty.sharing import DECLINED_US, OFFER_US
+from node.duty.sharing import DECLINED_US, OFFER_US, Loads
 from node.duty.step import LocalAttempt
 from node.state.claims import Claim
 from node.state.entries import Entry
@@ -45,6 +45,21 @@ def entries(
 def begun(found: list[Entry]) -> tuple[int, list[str]]:
     """How many are claimed, and to whom the others are offered."""
     return sum(isinstance(one, Claim) for one in found), sorted(one.member for one in found if isinstance(one, Offer))
+
+
+def test_loads_follow_the_runs_of_changed_tasks() -> None:
+    loads, row = Loads(), task("t", schedule=EVERY)
+    steps: list[tuple[list[Run], dict[str, int]]] = [
+        ([run(row, "waiting")], {}),
+        ([replace(run(row, "waiting"), offered="b")], {"b": 1}),
+        ([run(row, "claimed", node="b")], {"b": 1}),
+        ([run(row, "running", node="b"), run(row, "claimed", number=2, node="a")], {"a": 1, "b": 1}),
+        ([run(row, "orphaned")], {}),
+        ([], {}),
+    ]
+    for runs, batch in steps:
+        loads.feed(world(row, *runs), ["t"])
+        assert (+loads.batch, +loads.kinds) == (batch, {(member, row.placing.kind): 1 for member in batch})
 
 
 def test_ten_tasks_due_at_once_of_which_one_member_owns_six_and_one_none() -> None:
