@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import attrgetter
 from typing import Final
@@ -203,7 +203,7 @@ class Duty:
         if me is None or me.incarnation != lease.incarnation or me.status == "down":
             return self._closing(orders, entries, lease, now_us)
         orders += self._attempts.hand_over(self._state, self._to_hand_over(now_us), held, AT_A_TIME)
-        wake_us = None
+        looks_us: list[int | None] = []
         if me.status == "draining":
             for task in list(self._starved):
                 self._starved.remove(task)
@@ -216,9 +216,10 @@ class Duty:
             self._places = FreePlaces(free, self._kinds, self._working(held, absent), self._kept(me))
             self._backfill_places = self._places_of_backfills(room + len(held), (*held, *absent))
             entries += self._claims(me, now_us)
-            wake_us = now_us if self._ready else self._agenda.next_us()
-            wake_us = self._prepare(now_us, leads_us or {}, wake_us, self._giving_way.until_us)
-        return self._closing(orders, entries, lease, now_us, wake_us)
+            assert self._owners is not None
+            self._wanted, again_us = self._preparing.wanted(self._owners, now_us, leads_us or {}, self._places)
+            looks_us = [now_us if self._ready else self._agenda.next_us(), self._giving_way.until_us, again_us]
+        return self._closing(orders, entries, lease, now_us, looks_us)
 
     def _working(self, held: Held, absent: list[str]) -> Iterator[str]:
         """Yield the kind of each attempt, run without an attempt yet, and claim in flight that has a place here."""
@@ -254,12 +255,6 @@ class Duty:
             for name, places in most.items()
         }
 
-    def _prepare(self, now_us: int, leads_us: Mapping[str, int], *times_us: int | None) -> int | None:
-        """Decide which processes to prepare. Returns when this is decided on again, or the first of `times_us`."""
-        assert self._owners is not None
-        self._wanted, again_us = self._preparing.wanted(self._owners, now_us, leads_us, self._places)
-        return min((time for time in (*times_us, again_us) if time is not None), default=None)
-
     def _clock_put_back(self) -> None:
         """Forget times that come from a clock that was ahead, so that no task waits until the clock gets there."""
         self._flight.rested()
@@ -268,13 +263,18 @@ class Duty:
         self._hand_overs = None
 
     def _closing(
-        self, orders: list[Order], entries: list[Entry], lease: LeaseView, now_us: int, wake_us: int | None = None
+        self,
+        orders: list[Order],
+        entries: list[Entry],
+        lease: LeaseView,
+        now_us: int,
+        looks_us: Sequence[int | None] = (),
     ) -> Step:
         for entry in entries:
             self._flight.proposed(entry, self._task_of(entry), lease.period)
         times = [
             now_us if self._unseen else None,
-            wake_us,
+            *looks_us,
             self._flight.wake_us(now_us),
             self._attempts.wake_us(now_us),
         ]
