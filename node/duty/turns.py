@@ -4,7 +4,7 @@ The queue's order is that of `QueuedTask`: lost runs, then priority and time wai
 beside what those before them need, begin at once. Who cannot begin now although it is first (its member has no place,
 say) does not hold up the others for long: with each second in which nothing begins, twice as much may be taken. Who is
 first and lacks something itself is waited for once it has waited for a minute: else one that needs much would never
-begin beside many that need little.
+begin beside many that need little. Who needs more of a pool than there is in all holds up nobody.
 
 Of those with a rate the first begins in the moment in which the pool lets one start, unless something else holds it;
 with each second that it does not, twice as many may. Who waits for that moment holds up nobody who has no rate.
@@ -18,7 +18,7 @@ from node.state.blackout import blackout_of
 from node.state.blackouts import is_exempt
 from node.state.pacing import opens_us, pace_shortage
 from node.state.pool import OF_BACKFILL, Pool, QueuedTask
-from node.state.pools import has_pace, pool_shortage, queued
+from node.state.pools import has_pace, pool_shortage, pool_too_small, queued
 from node.state.times import rfc3339
 from node.state.value import Run, State
 from tasks.definition.pools import PoolNeeds, StartPace, pool_needs
@@ -91,7 +91,8 @@ def _before(state: State, pool: Pool, place: QueuedTask | None, now_us: int) -> 
     """Return how many are before `place` in a pool's queue, and those of the first `_NEAR` of them that are due."""
     # What is no run yet is behind all but the runs of backfills.
     before = bisect_left(pool.queue, (OF_BACKFILL,) if place is None else place)
-    due = [one for one in pool.queue[: min(before, _NEAR)] if one.since_us <= now_us]
+    near = pool.queue[: min(before, _NEAR)]
+    due = [one for one in near if one.since_us <= now_us and not _outgrows(state, one)]
     if state.blackouts:
         due = [one for one in due if not _blacked_out(state, one, now_us)]
     return before, due
@@ -127,8 +128,12 @@ def waits_for_pool(state: State, run: Run, now_us: int) -> PoolWait | None:
     needs = None if run.action else pool_needs(run.spec_packed)
     if needs is None:
         return None
+    small = pool_too_small(state.pools, needs)
     for name, units in needs.uses:
         pool = state.pools.get(name, Pool())
+        if name == small:
+            said = f"needs {units} of the pool {name}, which has {pool.capacity} in all: it begins once that is raised"
+            return PoolWait("pool", f"{said} (rota pools set {name}={units})")
         if pool.used + units > pool.capacity:
             holding = [_held_since(state, run_id) for run_id in sorted(pool.holders)[:_NAMED_MAX]]
             more = f" and {len(pool.holders) - _NAMED_MAX} more" if len(pool.holders) > _NAMED_MAX else ""
@@ -156,6 +161,12 @@ def waits_for_pool(state: State, run: Run, now_us: int) -> PoolWait | None:
 def _held_since(state: State, run_id: str) -> str:
     run = state.runs[run_id]
     return f"{run_id} since {rfc3339(run.attempts[-1].claimed_at_us)}"
+
+
+def _outgrows(state: State, one: QueuedTask) -> bool:
+    """Whether a task that waits needs more of a pool than there is in all, so that it holds up nobody."""
+    needs = pool_needs(state.runs[one.run_id].spec_packed)
+    return needs is not None and pool_too_small(state.pools, needs) is not None
 
 
 def _units(state: State, one: QueuedTask, name: str) -> int:

@@ -9,6 +9,7 @@ How often runs with a rate start in a pool is decided apart (`node.state.pacing`
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 from immutables import Map
@@ -42,6 +43,16 @@ def pool_shortage(pools: Map[str, Pool], needs: PoolNeeds, backfill: int = 0) ->
         if backfill and pool.backfilled and pool.backfilled + units > pool.capacity // 2:
             return f"backfills use {pool.backfilled} of the pool {name}, and may use half of {pool.capacity}"
     return None
+
+
+def pool_too_small(pools: Map[str, Pool], needs: PoolNeeds) -> str | None:
+    """Name a pool that has less in all than a run needs, so that the run waits until somebody raises it; None: none."""
+    return next((name for name, units in needs.uses if units > pools.get(name, Pool()).capacity), None)
+
+
+def _may_begin_some_time(draft: Draft, run: Run | None) -> bool:
+    needs = None if run is None else pool_needs(run.spec_packed)
+    return needs is not None and pool_too_small(draft.pools, needs) is None
 
 
 def needs_fault(
@@ -111,7 +122,8 @@ def follow_pools(draft: Draft, before: State, at_us: int) -> None:
 
 
 def _wake(draft: Draft, name: str, pool: Pool) -> None:
-    draft.touched.update(one.task for one in pool.queue[: min(pool.free, WOKEN_MAX)])
+    first = (one for one in pool.queue[:WOKEN_MAX] if _may_begin_some_time(draft, draft.runs.get(one.run_id)))
+    draft.touched.update(one.task for one in islice(first, pool.free))
     if not pool.starts:
         return
     for one in pool.queue[:WOKEN_MAX]:

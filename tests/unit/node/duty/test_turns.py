@@ -165,3 +165,38 @@ def test_what_waits_for_a_rate_says_when_the_next_may_start() -> None:
         assert (told.detail, told.until_us) == (detail, AT_US + 2 * S)
     [told] = [one for one in standing(history.state, "z", "a", (), AT_US + 2 * S) if one.run_id == z.run_id]
     assert (told.code, told.detail) == ("pool", f"{z.run_id} waits for its turn in the pool api: y goes first")
+
+
+def test_who_needs_more_of_a_pool_than_there_is_in_all_holds_up_nobody_and_says_so() -> None:
+    history = pooled(dumps=2, lock=1)
+    add(history, "a", uses={"dumps": 2})
+    add(history, "b", uses={"dumps": 1, "lock": 1})
+    add(history, "c")
+    large, locked, small = (due(history, name) for name in "abc")
+    history.must(ChangeSettings(AT_US, {"pools": {"dumps": 1, "lock": 0}}))
+    assert [one.task for one in history.state.pools["dumps"].queue] == ["a", "b", "c"]
+    for now_us in (AT_US, AT_US + 3600 * S):
+        assert [turn(history, run, now_us).mine for run in (large, locked, small)] == [False, False, True]
+    [told] = [one for one in standing(history.state, "a", "a", (), AT_US) if one.code == "pool"]
+    assert told.detail == (
+        f"{large.run_id} needs 2 of the pool dumps, which has 1 in all: it begins once that is raised "
+        "(rota pools set dumps=2)"
+    )
+    take(history, small)
+    history.must(Finish(AT_US, small.run_id, held(history, small).token, "succeeded"))
+    add(history, "d")
+    assert turn(history, due(history, "d")).mine
+    history.must(ChangeSettings(AT_US, {"pools": {"lock": 1}}))
+    assert "b" in history.last.touched, "it may begin again"
+
+
+def test_what_is_freed_wakes_the_first_who_may_begin() -> None:
+    history = pooled(dumps=2)
+    add(history, "a", uses={"dumps": 2})
+    for name in "bc":
+        add(history, name)
+    _, one, _ = (due(history, name) for name in "abc")
+    history.must(ChangeSettings(AT_US, {"pools": {"dumps": 1}}))
+    take(history, one)
+    history.must(Finish(AT_US, one.run_id, held(history, one).token, "succeeded"))
+    assert history.last.touched == {"b", "c"}, "a needs more than there is"
