@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from node.app.config import Config
 from node.app.offered_kinds import environment_for
@@ -13,8 +14,8 @@ from node.raft.ports import RaftRole
 from node.state.entries import Seed
 from node.state.members import Join
 from node.state.value import Labels, Run, State
-from tasks.definition.spec import NODE_LABEL
-from tasks.definition.template import OccurrenceTimes
+from tasks.definition.spec import NODE_LABEL, Spec
+from tasks.definition.template import OccurrenceTimes, sample_beside
 from tasks.installed_kinds import KindEntry, load_kind, needs_of
 from tasks.needs import UNCONFINED, Needs
 from tasks.secret import Reference, SecretEnv
@@ -98,8 +99,17 @@ def order_of(
         cluster=cluster,
         succeeded_at_us=succeeded_at_us,
         window_start_us=None if times is None else times.window_start_us,
+        like=_like(run, spec),
         backfill=run.backfill != 0,
     )
+
+
+def _like(run: Run, spec: Spec) -> dict[str, Any] | None:
+    """Return the params of a sample occurrence, if those of `run` were made by a template and not given by hand."""
+    by_hand = run.trigger == "manual" and not run.backfill
+    if not spec.template or run.params is None or by_hand:
+        return None
+    return sample_beside(spec.params, run.params, OccurrenceTimes(run.nominal_us or run.fire_at_us))
 
 
 def apart(run: Run, config: Config, kinds: Mapping[str, KindEntry], needs: Needs) -> bool:

@@ -77,6 +77,8 @@ class Order:
     succeeded_at_us: int | None = None
     #: When the window of the occurrence begins, in microseconds since the epoch; None: it has no window.
     window_start_us: int | None = None
+    #: The params of a sample occurrence, if the run's are made by a template: they reach what the run may reach.
+    like: Mapping[str, Any] | None = None
     #: Whether the run is of a backfill: its work, and the start of it, give way to all other work.
     backfill: bool = False
 

@@ -35,7 +35,7 @@ from node.execution.order import AttemptLimits, Brief, Order, scratch_path
 from node.execution.preparation import PreparationBrief
 from node.execution.supervisor_link import SupervisorLink
 from tasks.definition.field_errors import field_errors
-from tasks.installed_kinds import KindError, action_of, load_kind, preparation_at
+from tasks.installed_kinds import KindError, action_of, load_kind, moving_reaches, preparation_at
 from tasks.kind import RESULT_BYTES_MAX, Away, Failed, Kind, MissingSecret, Unretryable
 from tasks.landlock import Ruleset
 from tasks.needs import Needs
@@ -218,6 +218,8 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
             params = kind.Params.model_validate(dict(order.params))
         except ValidationError as error:
             raise InvalidParams(_faults(error, order.params)) from None
+        if order.like is not None and (moved := moving_reaches(kind, order.params, order.like)):
+            raise InvalidParams("; ".join(f"{one.field}: {one.message}" for one in moved))
         ctx = AttemptContext(order, params, link, scratch, redactor)
         for reference in references_in(params):
             # Resolve every secret before the work, so that a missing one fails the attempt now and not hours later.

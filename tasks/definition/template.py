@@ -226,6 +226,25 @@ def places_of_fields(params: Mapping[str, Any]) -> list[Path]:
     return [path for path, (first, *rest) in found if not rest and isinstance(first, _Field) and not first.as_text]
 
 
+def sample_beside(params: Mapping[str, Any], made: Mapping[str, Any], times: OccurrenceTimes) -> dict[str, Any]:
+    """Return the params of a sample occurrence, to compare those `made` for a real one with.
+
+    What is one field of a parent's result, and nothing else, is as in `made`, since its type is not known before.
+
+    >>> definition = {"source": "/in/{{ after.b.day | text }}.csv", "rows": "{{ after.b.rows }}"}
+    >>> sample_beside(definition, {"source": "/in/../etc/a.csv", "rows": 7}, OccurrenceTimes(0))
+    {'source': '/in/1.csv', 'rows': 7}
+    """
+    sample, _ = sample_params(params, times)
+    for *above, last in places_of_fields(params):
+        inner: Any = sample
+        real: Any = made
+        for name in above:
+            inner, real = inner[name], real[name]
+        inner[last] = real[last]
+    return sample
+
+
 def _replaced(
     value: Any, path: Path, times: OccurrenceTimes, fields: Mapping[str, Mapping[str, Any]] | str | int | None
 ) -> Any:

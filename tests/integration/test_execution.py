@@ -213,6 +213,10 @@ def test_a_failure_that_a_retry_would_repeat_is_not_retried(tmp_path: Path) -> N
         cases = [
             (made.launch({}, "no_such_module:Kind"), "KindError: the kind at no_such_module:Kind cannot be loaded"),
             (made.launch({"argv": "x"}, "tasks.command.kind:Command"), "InvalidParams: params.argv: "),
+            (
+                made.act("see", params={"secret": {"secret": "a"}}, like={"what": "see", "secret": {"secret": "b"}}),
+                "InvalidParams: params: the name of a secret says what the task reaches",
+            ),
             (made.act("see", params={"secret": {"secret": "absent"}}), "MissingSecret: secret 'absent': cannot read"),
             (made.act("see", params={"secret": {"env": "ROTA_SECRET"}}), "MissingSecret: variable 'ROTA_SECRET'"),
             (made.act("hopeless"), "Unretryable: the table is not there"),
@@ -225,7 +229,7 @@ def test_a_failure_that_a_retry_would_repeat_is_not_retried(tmp_path: Path) -> N
             assert (ended.end, ended.retry) == ("failed", False), ended
             assert str(ended.error).startswith(error)
         begun = {event.run_id for event in made.seen if isinstance(event, AttemptStarted)}
-        assert begun == {order.run_id for order, _ in cases[4:]}, "the first four did not begin"
+        assert begun == {order.run_id for order, _ in cases[5:]}, "the first five did not begin"
 
     play(tmp_path, scene)
 
