@@ -1,7 +1,8 @@
 """The days of a calendar as people write them: dates, spans of dates, and iCalendar files."""
 
+import re
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,15 @@ def calendar_in_file(file: str, name: str, given: Any) -> tuple[str, ...]:
 
     `given` is a list of dates and spans, or `{ics: FILE}`, relative to the file. Raises `click.UsageError`.
     """
+    # Imported here, because the models take as long to import as everything else that a command needs.
+    from tasks.definition.calendars import CALENDAR_PATTERN, HOLIDAYS
+
+    if name.startswith(HOLIDAYS):
+        raise click.UsageError(
+            f"{HOLIDAYS} is kept for public holidays, which need no calendar: give {name} another name"
+        )
+    if re.fullmatch(CALENDAR_PATTERN, name) is None:
+        raise click.UsageError(f"{name[:140]!r} is not the name of a calendar")
     if isinstance(given, list):
         days = set(days_in(given))
     elif isinstance(given, dict) and given.keys() == {"ics"} and isinstance(given["ics"], str):
@@ -47,8 +57,13 @@ def days_in(texts: Iterable[Any]) -> Iterator[date]:
 
 
 def _span(begins: date, ends: date, what: str) -> Iterator[date]:
-    if not begins <= ends < begins + timedelta(days=SPAN_DAYS_MAX):
-        raise click.UsageError(f"{what} ends before it begins, or has more than {SPAN_DAYS_MAX} days")
+    # Imported here, as above.
+    from tasks.definition.calendars import FIRST_DAY, LAST_DAY
+
+    if not FIRST_DAY <= begins <= ends <= LAST_DAY or (ends - begins).days >= SPAN_DAYS_MAX:
+        raise click.UsageError(
+            f"{what} ends before it begins, has more than {SPAN_DAYS_MAX} days, or is not from 1970 to 9998"
+        )
     yield from (begins + timedelta(days=number) for number in range((ends - begins).days + 1))
 
 
@@ -66,18 +81,32 @@ def days_of_events(text: str, source: str) -> Iterator[date]:
         raise click.UsageError(f"{source} is no iCalendar file: {error}") from None
     for event in events:
         title = f"the event {str(event.get('SUMMARY', event.get('UID', '?')))[:100]!r} of {source}"
+        if event.get("STATUS") == "CANCELLED":
+            continue
         if "RRULE" in event or "RDATE" in event:
             raise click.UsageError(f"{title} recurs, which is not supported: list its days, or export each by itself")
-        start = event.get("DTSTART")
-        begins = None if start is None else start.dt
-        if not isinstance(begins, date) or isinstance(begins, datetime):
-            raise click.UsageError(f"{title} is not of whole days: make it an all-day event")
-        if (end := event.get("DTEND")) is not None:
-            ends = end.dt - timedelta(days=1)  # its end is the day after
-        elif (duration := event.get("DURATION")) is not None:
-            ends = begins + duration.dt - timedelta(days=1)
-        else:
-            ends = begins
-        if isinstance(ends, datetime):
-            raise click.UsageError(f"{title} is not of whole days: make it an all-day event")
-        yield from _span(begins, max(begins, ends), title)
+        try:
+            begins, ends = _first_and_last(event)
+        except (ValueError, AttributeError, TypeError, OverflowError):
+            # A property that is there twice is a list, and one with a value of another type has no `dt`.
+            raise click.UsageError(f"{title} is not of whole days: make it an all-day event") from None
+        yield from _span(begins, ends, title)
+    if not events:
+        raise click.UsageError(f"{source} has no events")
+
+
+def _first_and_last(event: Any) -> tuple[date, date]:
+    """Return the first and the last day of an event. Raises `ValueError` if it is not of whole days, and others."""
+    begins = event.get("DTSTART").dt
+    if (end := event.get("DTEND")) is not None:
+        ends = end.dt
+    elif (duration := event.get("DURATION")) is not None:
+        if duration.dt % timedelta(days=1):
+            raise ValueError("it has a part of a day")
+        ends = begins + duration.dt
+    else:
+        ends = begins + timedelta(days=1)
+    if type(begins) is not date or type(ends) is not date:
+        raise ValueError("it has a time of day")
+    # Its end is the day after, or by some programs the day itself.
+    return begins, begins if ends == begins else ends - timedelta(days=1)

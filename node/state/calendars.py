@@ -6,7 +6,6 @@ decide by the same ones, whatever version of the rules each has.
 
 import re
 from dataclasses import dataclass
-from datetime import date
 from itertools import pairwise
 from typing import Final
 
@@ -18,7 +17,7 @@ from node.state.draft import Draft, refused
 from node.state.entries import Entry, applies
 from node.state.set_owned import owner_after, owner_fault, prune_fault
 from node.state.value import Result, State, TaskRow
-from tasks.definition.calendars import CALENDAR_PATTERN, HOLIDAYS
+from tasks.definition.calendars import CALENDAR_PATTERN, FIRST_DAY, HOLIDAYS, LAST_DAY
 from tasks.definition.spec import calendar_of
 
 CALENDARS_MAX: Final = 200
@@ -26,8 +25,8 @@ CALENDAR_DAYS_MAX: Final = 2000
 RULES_CALENDARS: Final = 10
 """From these rules on (`Lead.rules`), there are calendars, and blackouts."""
 
-FIRST_DAY: Final = date(1970, 1, 1).toordinal()
-LAST_DAY: Final = date(9998, 12, 31).toordinal()
+_FIRST: Final = FIRST_DAY.toordinal()
+_LAST: Final = LAST_DAY.toordinal()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def calendar_fault(name: str, days: tuple[int, ...], until: int) -> str | None:
         return f"a calendar has {CALENDAR_DAYS_MAX} days at most, and {name} would have {len(days)}"
     if any(one >= other for one, other in pairwise(days)):
         return f"the days of the calendar {name} are not in order, or one is in it twice"
-    if any(not FIRST_DAY <= day <= LAST_DAY for day in days) or not (until == 0 or FIRST_DAY <= until <= LAST_DAY):
+    if any(not _FIRST <= day <= _LAST for day in days) or not (until == 0 or _FIRST <= until <= _LAST):
         return f"the calendar {name} has days from 1970 to 9998"
     if name.startswith(HOLIDAYS) and not until:
         return f"{HOLIDAYS} is kept for public holidays, which are worked out when a task uses them: take another name"

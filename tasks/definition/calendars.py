@@ -6,6 +6,7 @@ counted as `datetime.date.toordinal` does.
 """
 
 from bisect import bisect_left
+from datetime import date
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -20,6 +21,10 @@ MOVED_DAYS_MAX: Final = 31
 
 HOLIDAYS: Final = "holidays/"
 """How the names of calendars of public holidays begin. The region follows, as `DE-BY` or `US`."""
+
+FIRST_DAY: Final = date(1970, 1, 1)
+LAST_DAY: Final = date(9998, 12, 31)
+"""The first and the last day that a calendar may have."""
 
 CalendarName = Annotated[str, StringConstraints(pattern=CALENDAR_PATTERN)]
 """A calendar's name: 1 to 128 letters, digits, `.`, `_`, `/` and `-`, of which the first is alphanumeric."""

@@ -118,6 +118,9 @@ PARTY = party(*EVENTS)
         ("{closing: [soon]}", "'soon' is no date"),
         ("{closing: [2026-12-24..2026-12-01]}", "ends before it begins"),
         ("{closing: [2026-01-01..2046-01-01]}", "more than 2000 days"),
+        ("{closing: [9999-01-01]}", "is not from 1970 to 9998"),
+        ("{holidays/DE: [2026-12-24]}", "holidays/ is kept for public holidays"),
+        ("{'a b': [2026-12-24]}", "'a b' is not the name of a calendar"),
         ("{closing: {ics: none.ics}}", "No such file"),
         ("{closing: [2026-12-24]}\n---\ncalendars: {closing: []}", "other days here than in another place"),
         ("{closing: []}\n---\nset: a\ncalendars: {closing: []}", "is of the set a here, and of no set elsewhere"),
@@ -137,12 +140,28 @@ def test_calendars_that_have_no_days_are_refused(tmp_path: Path, calendars: str,
         (party("DTSTART:20260701T100000Z"), "is not of whole days"),
         (party("DTSTART;VALUE=DATE:20260701\nRRULE:FREQ=YEARLY\nSUMMARY:New Year"), "'New Year' of x.ics recurs"),
         (party("SUMMARY:nothing"), "is not of whole days"),
+        (party("DTSTART;VALUE=DATE:20260701\nDTEND;VALUE=DATE:20260629"), "ends before it begins"),
+        (party("DTSTART;VALUE=DATE:20260701\nDURATION:-P3D"), "ends before it begins"),
+        (party("DTSTART;VALUE=DATE:20260701\nDURATION:PT36H"), "is not of whole days"),
+        (party("DTSTART;VALUE=DATE:20260701\nDURATION:3 days"), "is not of whole days"),
+        (party("DTSTART;VALUE=DATE:20260701\nDTEND;VALUE=DATE:2026-07-03"), "is not of whole days"),
+        (party("DTSTART;VALUE=DATE:20260701\nDTEND;VALUE=DATE:00010101"), "is not of whole days"),
+        (party("DTSTART;VALUE=DATE:20260701" + 2 * "\nDTEND;VALUE=DATE:20260703"), "is not of whole days"),
+        (party("DTSTART;VALUE=DATE:99991231"), "is not of whole days"),
+        (party(), "x.ics has no events"),
     ],
 )
 def test_events_that_are_no_days_are_refused_by_name(text: str, fault: str) -> None:
     with pytest.raises(click.UsageError) as refused:
         list(days_of_events(text, "x.ics"))
     assert fault in str(refused.value)
+
+
+def test_an_event_that_was_cancelled_has_no_days() -> None:
+    found = days_of_events(
+        party("DTSTART;VALUE=DATE:20260701\nSTATUS:CANCELLED", "DTSTART;VALUE=DATE:20260702"), "x.ics"
+    )
+    assert [str(day) for day in found] == ["2026-07-02"]
 
 
 def test_where_says_why_something_waits(capsys: pytest.CaptureFixture[str]) -> None:
