@@ -17,7 +17,7 @@ from testkit.cluster import Cluster
 from testkit.each_once import due_times
 from tests.chaos.successor_kills.judgement import Seen, violations
 from tests.chaos.successor_kills.shapes import CHILDREN, CRON_S, HAND, PARENTS, ROOTS, TASKS, specs
-from tests.chaos.successor_kills.work import Line, install, lines_of
+from tests.chaos.successor_kills.work import Line, end_of_lines, install, lines_of
 
 MAX_RUNS: Final = 4
 """How many attempts a node runs at once: less than what falls due at once, so that work is offered to other nodes."""
@@ -203,7 +203,7 @@ class Killing:
         return wait_for("the next line", there, WAIT_S, pause_s=0.001)
 
     def _size(self, name: str) -> int:
-        return (self._ledgers / name).stat().st_size
+        return end_of_lines(self._ledgers / name)
 
     def _lines(self, name: str) -> list[Line]:
         return list(lines_of(self._ledgers / name))

@@ -93,6 +93,15 @@ def lines_of(ledger: Path, offset: int = 0) -> Iterator[Line]:
     """The lines of a ledger from a byte on, in the order in which they were written."""
     with ledger.open("rb") as file:
         file.seek(offset)
-        for text in file.read().decode().splitlines():
+        # What is after the last line end is still being written.
+        for text in file.read().decode().rpartition("\n")[0].splitlines():
             run, token, node, at_s, what = text.split(" ")
             yield Line(run, int(token), node, float(at_s), what)
+
+
+def end_of_lines(ledger: Path) -> int:
+    """Where the last whole line of a ledger ends, in bytes: a line across two pages is seen by halves for a moment."""
+    with ledger.open("rb") as file:
+        begins = max(0, file.seek(0, os.SEEK_END) - 4096)
+        file.seek(begins)
+        return begins + file.read().rfind(b"\n") + 1
