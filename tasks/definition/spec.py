@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import msgpack
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -32,6 +31,7 @@ from tasks.definition.field_errors import raise_at
 from tasks.definition.limits import Limits
 from tasks.definition.pools import PRIORITY, PRIORITY_MAX, StartRate, Uses
 from tasks.definition.template import template_faults
+from tasks.definition.written_time import WrittenTime
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -97,7 +97,7 @@ class Every(_Model):
 class At(_Model):
     """Due once."""
 
-    at: AwareDatetime = Field(
+    at: WrittenTime = Field(
         description="The time, RFC 3339 with an offset, before the year 9999", examples=["2026-11-21T03:00:00Z"]
     )
 
@@ -282,7 +282,7 @@ class Spec(_Model):
         "own, as soon as the latest occurrence of each of them, at that time or before it, has ended",
         examples=[["ingest-orders", {"task": "ingest-lines", "on": "ended"}]],
     )
-    wait_s: Annotated[float, Field(ge=1, le=31_622_400)] = Field(
+    wait_s: Annotated[float, Field(ge=1, le=31_622_400, strict=True)] = Field(
         default=WAIT_S,
         description="With `after` and `schedule`: how long an occurrence waits for the tasks before it, in seconds. "
         "Then it ends `upstream_late`, and does not run",
@@ -301,7 +301,7 @@ class Spec(_Model):
         "waits",
         examples=[{"pool": "api", "per_min": 30}],
     )
-    priority: Annotated[int, Field(ge=0, le=PRIORITY_MAX)] = Field(
+    priority: Annotated[int, Field(ge=0, le=PRIORITY_MAX, strict=True)] = Field(
         default=PRIORITY,
         description="Who goes first among those that wait for a pool, 100 before 0. Waiting for a minute is worth one "
         "more",
@@ -320,12 +320,14 @@ class Spec(_Model):
     )
     each: bool = Field(
         default=False,
+        strict=True,
         description="Whether each occurrence runs on each member that has the labels of `group` and offers the kind "
         "(without a group: on each member), instead of on one of them. Each member's runs count for themselves: for "
         "`overlap`, failures and deadlines. The tasks after it wait for all of them",
     )
     template: bool = Field(
         default=False,
+        strict=True,
         description="Whether `{{ ... }}` in the texts of `params` is replaced for each occurrence: `nominal` (its "
         "time), `window_start` and `window_end` (from the time before to its own), each with an offset, a zone and a "
         "format, as in `{{ nominal - 1d in UTC | date }}`; and `after.TASK.FIELD` (a field of the result of a task in "

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from tasks.backup.encryption import BackupKeys, Identities
 from tasks.backup.manifest import begun
@@ -12,6 +12,7 @@ from tasks.backup.restore import is_database
 from tasks.backup.retention import name_of
 from tasks.backup.sources.mariadb import url as mariadb_url
 from tasks.backup.sources.mariadb.connection import MariadbConnection
+from tasks.definition.written_time import WrittenTime
 from tasks.places.place import check_place, check_url
 from tasks.postgres.connection import PostgresConnection
 from tasks.postgres.wal_position import parse_lsn
@@ -104,7 +105,7 @@ class RestoreParams(BackupOpener):
     wal: StoredPlace | None = Field(
         default=None, description="Of a physical backup: the folder of the log that a task of kind `wal` keeps"
     )
-    to_time: AwareDatetime | None = Field(
+    to_time: WrittenTime | None = Field(
         default=None, description="With `wal`: restore to this time; by default to the latest moment"
     )
     to_lsn: str | None = Field(default=None, description="With `wal`: restore to this LSN", examples=["16/B374D848"])

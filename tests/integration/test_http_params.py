@@ -49,6 +49,8 @@ async def test_mistakes_are_told_when_a_task_is_registered() -> None:
         wrong = await put(served, params={"source": "x", "times": "{{ nominal | date }}"})
         assert list(wrong.fields) == ["params.times"]
         assert (await put(served, params={"source": "x", "times": "{{ nominal | '%d' }}"})).status == 201
+        wrong = await put(served, params={"source": "x", "also": ["{{ nominal - 999999d }}"]})
+        assert wrong.fields == {"params.also[0]": "{{ nominal - 999999d }} is beyond the calendar"}
         listed = await served.ask(
             "POST", "/v1/tasks", json=[{"name": "b", "kind": "copy", "params": WINDOW, "template": True}]
         )

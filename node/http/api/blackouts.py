@@ -3,7 +3,7 @@
 from typing import Annotated, Final
 
 from aiohttp import web
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from node.http.api.shapes import Cursor, RequestModel, Time
@@ -14,6 +14,7 @@ from node.state.blackout import Blackout
 from node.state.blackouts import BLACKOUT_LABELS_MAX, EndBlackout, SetBlackout
 from node.state.times import rfc3339
 from tasks.definition.cron import at_us_of, check_at
+from tasks.definition.written_time import WrittenTime
 
 _WRITES: Final = ("no-quorum", "outcome-unknown")
 
@@ -38,8 +39,8 @@ class BlackoutPage(TypedDict):
 class BlackoutBody(RequestModel):
     """When a blackout begins and ends, and which tasks it holds."""
 
-    begins: AwareDatetime | None = Field(default=None, description="RFC 3339 with an offset; null: now")
-    ends: AwareDatetime = Field(description="RFC 3339 with an offset")
+    begins: WrittenTime | None = Field(default=None, description="RFC 3339 with an offset; null: now")
+    ends: WrittenTime = Field(description="RFC 3339 with an offset")
     labels: Annotated[dict[str, str], Field(max_length=BLACKOUT_LABELS_MAX)] = Field(
         default={}, description="Only tasks with all of these labels are held; empty: all tasks are"
     )

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
 from aiohttp import web
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 from node.duty.latest import schedule_roots
@@ -35,6 +35,7 @@ from tasks.definition.template import (
     template_of,
 )
 from tasks.definition.windows import window_start_us
+from tasks.definition.written_time import WrittenTime
 
 
 class SampleParams(NamedTuple):
@@ -147,7 +148,7 @@ def _in_the_calendar(at: datetime) -> datetime:
 class ParamsAtQuery(RequestModel):
     """The occurrence whose params are shown."""
 
-    at: Annotated[AwareDatetime, AfterValidator(_in_the_calendar)] | None = Field(
+    at: Annotated[WrittenTime, AfterValidator(_in_the_calendar)] | None = Field(
         default=None, description="The first occurrence at this time or later; default: now"
     )
 

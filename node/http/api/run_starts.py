@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import msgpack
 from aiohttp import web
-from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 from typing_extensions import TypedDict
 
 from node.http.api.params_at import params_by_hand, params_of_action
@@ -19,6 +19,7 @@ from node.http.door.request_context import RequestContext
 from node.state.occurrences import Start
 from node.state.times import EPOCH, micros
 from tasks.definition.cron import check_at
+from tasks.definition.written_time import WrittenTime
 
 _TURNS_TO_CLAIM: Final = 2
 """The turns of the event loop from a new state to the claim: one for its placement, and one for the decision."""
@@ -47,7 +48,7 @@ class StartBody(RequestModel):
     """Options of a manual run. `params` replaces all of the task's params for this run."""
 
     params: dict[str, JsonValue] | None = None
-    fire_at: Annotated[AwareDatetime, AfterValidator(_in_the_calendar)] | None = Field(
+    fire_at: Annotated[WrittenTime, AfterValidator(_in_the_calendar)] | None = Field(
         default=None, description="The time that the run stands for; default: now"
     )
     downstream: bool = Field(
@@ -135,6 +136,8 @@ def on_member(context: RequestContext, task: str, member: str | None, *, needed:
     `needed`: a task with `each` needs one.
     """
     on_each = task in context.state.each
+    if member == "":
+        raise invalid_field("member", "names no member: give one, or leave it out")
     if member and not on_each:
         raise invalid_field("member", f"{task} has no `each`: it runs on its owner, and on no other member")
     if needed and on_each and not member:

@@ -14,7 +14,7 @@ from node.state.registry import Put
 from node.state.value import State
 from tasks.definition.field_errors import FieldError, Path, dotted
 from tasks.definition.spec import NODE_LABEL, Spec
-from tasks.definition.template import places_of_fields
+from tasks.definition.template import TemplateFault, places_of_fields
 from tasks.installed_kinds import InstalledKinds, KindError
 
 THREAD_FROM: Final = 50
@@ -172,7 +172,11 @@ def _checked(given: Any, place: Path, now_us: int) -> CheckedSpec:
     except ValidationError as error:
         raise invalid(body_errors(error, given, place)) from None
     put = Put(storable(spec.pack, (*place, "params")))
-    sample = sample_of(spec, now_us)
+    try:
+        sample = sample_of(spec, now_us)
+    except TemplateFault as fault:
+        field, _, said = str(fault).partition(": ")
+        raise invalid_field(".".join(filter(None, (dotted(place), field))), said) from None
     return CheckedSpec(
         name=spec.name,
         kind=spec.kind,

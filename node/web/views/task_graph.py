@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from node.duty.task_graph import TaskPassage, under_way
 from node.http.api.graphs import GraphQuery, drawn_graph
@@ -17,6 +17,7 @@ from node.state.value import OccurrenceId
 from node.web.graph_drawing import BOX_HEIGHT, BOX_WIDTH, GraphDrawing, drawing_of, folded
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page
+from tasks.definition.written_time import WrittenTime
 
 NEAREST_MAX: Final = 300
 """How many tasks are looked at, the nearest ones, unless all are asked for."""
@@ -39,7 +40,7 @@ DAY_US: Final = 20 * 3600 * 1_000_000
 class TaskGraphQuery(ViewQuery):
     """Which occurrence to show (None: how the tasks are now), and whether all tasks, or only the nearest ones."""
 
-    at: AwareDatetime | None = None
+    at: WrittenTime | None = None
     run_id: str | None = Field(default=None, max_length=300)
     all: Literal["yes"] | None = None
     part: Literal["graph"] | None = None

@@ -30,7 +30,7 @@ def _spec(**fields: Any) -> dict[str, Any]:
         ({"cron": "0 3 * * *", "every_s": 4}, "schedule.every_s", "cannot be combined with cron"),
         ({"every_s": 0}, "schedule.every_s", "greater than or equal to 0.1"),
         ({"every_s": "soon"}, "schedule.every_s", "number"),
-        ({"at": "yesterday"}, "schedule.at", "datetime"),
+        ({"at": "yesterday"}, "schedule.at", "must be a time"),
         ({"at": "2026-12-01T00:00:00"}, "schedule.at", "must end with Z or an offset"),
         ({"at": "9999-12-31T23:59:59-14:00"}, "schedule.at", "the year 9999"),
         ({"continuous": False}, "schedule.continuous", "True"),
