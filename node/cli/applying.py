@@ -25,6 +25,7 @@ from node.cli.sets import (
     children_first,
     gone_from_files,
     parents_first,
+    refuse_orphans,
     sets_to_prune,
     taken_over,
     with_set,
@@ -225,6 +226,10 @@ def _plan(
             *gone_from_sets("calendar", days, sets, calendars, definitions, plan.puts, plan.doomed),
         ],
     )
+    try:
+        refuse_orphans(plan.doomed, definitions, lambda task: _children_of(api, task))
+    except WrongSet as error:
+        raise click.UsageError(str(error)) from None
     if not adopt and (others := taken_over(plan.puts)):
         name, before, after = others[0]
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
@@ -234,6 +239,17 @@ def _plan(
             f"name the set with --set {before}, give the task another name, or add --adopt to take it from there"
         )
     return plan
+
+
+def _children_of(api: Api, task: str) -> list[str]:
+    """Return the registered tasks that come after a task. Raises `ApiProblem`, `Unreachable`."""
+    try:
+        shown = api.client.get(path("v1", "tasks", task, "graph"), limit=1000)
+    except ApiProblem as problem:
+        if problem.status == GONE:
+            return []
+        raise
+    return [edge["to"] for edge in shown["edges"] if edge["from"] == task]
 
 
 def _compared(
@@ -367,3 +383,6 @@ def _print_diff(plan: Difference) -> None:
         )
     same = len(plan.puts) - counts["new"] - counts["changed"]
     say(", ".join(f"{count} {what}" for what, count in counts.items()) + f", {same} as in the files")
+    beside = len(changes) + sum(one.why_kept is None for one in plan.gone)
+    if beside:
+        say(f"and {beside} of pools and calendars")

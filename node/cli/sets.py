@@ -4,7 +4,7 @@ Pure.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -136,6 +136,26 @@ def gone_from_files(
     """
     doomed = (task for task in registered if task.get("set") == name and task["name"] not in kept)
     return sorted(doomed, key=lambda task: str(task["name"]))
+
+
+def refuse_orphans(
+    doomed: Sequence[Mapping[str, Any]],
+    definitions: Sequence[Mapping[str, Any]],
+    children_of: Callable[[str], Iterable[str]],
+) -> None:
+    """Raise `WrongSet` if a task that stays comes after one of the `doomed`, which then could not be deleted.
+
+    `definitions` are those of the files. `children_of` returns the registered tasks that come after a task.
+    """
+    gone, kept = {str(task["name"]) for task in doomed}, {str(one["name"]): _parents(one) for one in definitions}
+    for name in sorted(gone):
+        registered = [child for child in children_of(name) if child not in gone and child not in kept]
+        left = sorted([*registered, *(child for child, parents in kept.items() if name in parents)])
+        if left:
+            raise WrongSet(
+                f"{name} would be deleted, and {', '.join(left[:5])} {'comes' if len(left) == 1 else 'come'} after it: "
+                f"change or delete {'that' if len(left) == 1 else 'these'} first, or keep {name} in the files"
+            )
 
 
 def taken_over(puts: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str | None]]:

@@ -213,9 +213,7 @@ def unregister(draft: Draft, entry: DeleteTask) -> Result:
     if (children := draft.children.get(entry.task)) and not entry.with_children:
         more = f" and {len(children) - 5} more" if len(children) > 5 else ""
         these = f"{', '.join(children[:5])}{more} {'comes' if len(children) == 1 else 'come'} after it"
-        return refused(
-            "exists", f"{these}: change or delete these first, or add with_children to leave them without it"
-        )
+        return refused("exists", f"{these}: change or delete these first, or leave them without it (with_children)")
     cancel_backfills_of(draft, entry.task, entry.at_us)
     draft.tasks = draft.tasks.delete(entry.task)
     draft.children = descent.with_child(draft.children, entry.task, row, None)

@@ -66,6 +66,7 @@ async def test_a_backfill_from_its_plan_to_its_end() -> None:
         assert (begun.status, begun.headers["Location"]) == (202, f"/v1/backfills/{number}")
         assert (begun.json["status"], begun.json["total"], begun.json["left"]) == ("running", 10, 10)
         assert (await post(served)).status == 409, "another one has these times"
+        assert (await post(served, dry_run=True)).status == 409, "a dry run answers as the call itself would"
         run_next(served, number, 0)
         failed = run_next(served, number, 1, "failed")
         position_us = served.cluster.machine.state.backfills[number].position_us

@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from aiohttp import web
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from node.duty.backfills import counted, least_s
 from node.duty.occurrence_params import readable_params
+from node.http.api.dry_runs import tried
 from node.http.api.shapes import RequestModel, Time
 from node.http.api.tasks import task_to_change
 from node.http.door.endpoint import Endpoints, ResponseSpec
@@ -30,6 +31,7 @@ from node.state.run_times import took_us
 from node.state.times import EPOCH, micros, rfc3339, rfc3339_or_none
 from node.state.value import State, TaskRow
 from tasks.definition.spec import after_of
+from tasks.definition.written_time import WrittenTime
 
 TIMED_BY: Final = 10
 """By how many of its latest runs it is estimated how long a task takes."""
@@ -114,14 +116,14 @@ long it would take at least, by the durations of their latest runs; null: not kn
 class BackfillBody(RequestModel):
     """A backfill: for which times, and how."""
 
-    from_time: AwareDatetime = Field(alias="from", description="The first time that may be one of its occurrences")
-    to_time: AwareDatetime | None = Field(
+    from_time: WrittenTime = Field(alias="from", description="The first time that may be one of its occurrences")
+    to_time: WrittenTime | None = Field(
         default=None, alias="to", description="The first time after its occurrences, not in the future; null: now"
     )
     downstream: bool = Field(
         default=False, description="Whether the tasks after it run, too, each once those before it have ended"
     )
-    parallel: Annotated[int, Field(ge=1, le=PARALLEL_MAX)] = Field(
+    parallel: Annotated[int, Field(ge=1, le=PARALLEL_MAX, strict=True)] = Field(
         default=1, description="How many of its occurrences are under way at once"
     )
     newest_first: bool = Field(default=False, description="Whether the latest time comes first")
@@ -171,8 +173,6 @@ async def start_backfill(context: RequestContext) -> web.Response:
     to_us = now_us if given.to_time is None else _micros(given.to_time, "to")
     state = context.state
     plan = await asyncio.to_thread(_plan, context, state, name, given, from_us, to_us)
-    if given.dry_run:
-        return context.answer(plan)
     entry = StartBackfill(
         at_us=now_us,
         task=name,
@@ -184,6 +184,9 @@ async def start_backfill(context: RequestContext) -> web.Response:
         downstream=given.downstream,
         asked_by=f"{context.role} through {context.node.settings.node}",
     )
+    if given.dry_run:
+        await tried(context, entry)
+        return context.answer(plan)
     number = int((await context.propose(entry)).value["backfill"])
     return _shown(context, number, 202, {"Location": f"/v1/backfills/{number}"})
 

@@ -2,9 +2,7 @@
 
 import asyncio
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from aiohttp import web
@@ -12,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from node.duty.advice import may_run, passed_time, warnings
 from node.http.api.calendars import make_holidays, missing_holidays
+from node.http.api.dry_runs import tried
 from node.http.api.shapes import RequestModel
 from node.http.api.specs import CheckedSpec, checked_spec, many_specs
 from node.http.api.task_shapes import ChangedTaskView, FieldChangeView, PutPage, PutView
@@ -19,15 +18,12 @@ from node.http.api.tasks import catch_up_if_unknown, expected_version, name_faul
 from node.http.door.authentication import refuse_reader
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem, invalid_field
-from node.http.door.request_context import RequestContext, problem_of_proposal, require_accepted
-from node.raft.errors import EntryTooLarge
-from node.state.apply import apply
+from node.http.door.request_context import RequestContext
 from node.state.calendars import SetCalendar
-from node.state.codec import BadEntry, pack_batch
-from node.state.entries import Entry, Proposal, ProposalId
+from node.state.entries import Entry
 from node.state.registry import Put, PutTasks
 from node.state.settings import ChangeSettings
-from node.state.value import Result, State, TaskRow
+from node.state.value import State, TaskRow
 from tasks.definition.spec import EXAMPLE, NAME_PATTERN, Spec, read_spec
 from tasks.definition.spec_diff import changes
 from tasks.installed_kinds import KindError
@@ -147,7 +143,7 @@ async def post_tasks(context: RequestContext, query: PutQuery) -> web.Response:
     before = context.state
     holidays = await missing_holidays(context, (spec.put.spec_packed for spec in specs))
     if query.dry_run:
-        result = await _dry_run(context, entry, [*holidays, *_made_first(query, entry.at_us)])
+        result = await tried(context, entry, [*holidays, *_made_first(query, entry.at_us)])
     else:
         for one in holidays:
             await context.propose(one)
@@ -213,24 +209,3 @@ def _made_first(query: PutQuery, at_us: int) -> Iterator[Entry]:
         yield ChangeSettings(at_us, {"pools": capacities})
     if query.calendars is not None:
         yield from (SetCalendar(at_us, name, ()) for name in query.calendars.split(","))
-
-
-async def _dry_run(context: RequestContext, entry: PutTasks, before: Sequence[Entry]) -> Result:
-    """Return the result that an entry would have: apply it to the present state, and drop the new state.
-
-    The entries `before` are applied first. Raises `Problem` as `RequestContext.propose` does for an entry that
-    cannot be proposed.
-    """
-    proposal = Proposal(ProposalId(context.node.settings.node, sys.maxsize, sys.maxsize), entry)
-    try:
-        packed = await asyncio.to_thread(pack_batch, [proposal])
-        if len(packed) > context.server.limits.entry_bytes:
-            raise EntryTooLarge
-    except (BadEntry, EntryTooLarge) as error:
-        raise problem_of_proposal(error) from None
-    state = context.state
-    for number, one in enumerate(before, 1):
-        made = apply(state, Proposal(replace(proposal.id, sequence=sys.maxsize - 1 - len(before) + number), one))
-        require_accepted(made.result)
-        state = made.state
-    return require_accepted((await asyncio.to_thread(apply, state, proposal)).result)

@@ -33,6 +33,7 @@ class Cluster:
         self.ending: dict[str, int] = {}
         """How often a pool is refused to be removed because runs of deleted tasks still end."""
         self.definitions: dict[str, dict[str, Any]] = {}
+        self.children: dict[str, list[str]] = {}
         self.client = Client()
 
     def answer(self, request: Request) -> Response:
@@ -50,6 +51,10 @@ class Cluster:
                 self._own(name, name in self.calendars, query)
                 self.calendars[name] = json.loads(request.body)["dates"]
             return as_json({"dates": self.calendars[name]})
+        if request.path.endswith("/graph"):
+            parent = request.path.split("/")[3]
+            edges = [{"from": parent, "to": child} for child in self.children.get(parent, ())]
+            return as_json({"edges": edges})
         if request.method == "GET":
             items = [
                 {"name": name, "set": "site", "version": 7, **self.definitions.get(name, {})}
@@ -152,6 +157,16 @@ def test_a_task_that_somebody_has_changed_is_kept_and_the_others_are_deleted(
         applied(cluster, [*words, "--json"])
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (answer["deleted"], answer["kept"]) == ([], ["old-1"])
+
+
+def test_nothing_is_changed_if_what_stays_comes_after_what_would_be_deleted(cluster: Cluster, words: list[str]) -> None:
+    cluster.registered.append("gone")
+    cluster.children["gone"] = ["hand"]
+    before = list(cluster.registered)
+    for command, more in ((diff_command, []), (apply_command, ["--dry-run"]), (apply_command, [])):
+        with pytest.raises(click.UsageError, match="gone would be deleted, and hand comes after it"):
+            command.main([*words, *more], standalone_mode=False, obj=cluster.client)
+    assert cluster.registered == before
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,15 @@
 
 import pytest
 
-from node.cli.sets import WrongSet, children_first, gone_from_files, parents_first, sets_to_prune, with_set
+from node.cli.sets import (
+    WrongSet,
+    children_first,
+    gone_from_files,
+    parents_first,
+    refuse_orphans,
+    sets_to_prune,
+    with_set,
+)
 from node.cli.task_files import TaskFromFile
 
 
@@ -66,3 +74,23 @@ def test_parents_are_registered_first_and_children_pruned_first() -> None:
     assert [task["name"] for task in children_first(registered)] == ["d", "c", "b", "a"]
     ring = [of(name="a", after=["b"]), of(name="b", after=["a"])]
     assert sorted(str(task.definition["name"]) for task in parents_first(ring)) == ["a", "b"], "the cluster refuses it"
+
+
+def test_what_others_that_stay_come_after_is_not_deleted() -> None:
+    children = {"a": ["b", "hand"], "b": ["c"]}
+    doomed = [{"name": "a"}, {"name": "b"}]
+
+    def orphans(*definitions: dict[str, object]) -> str:
+        with pytest.raises(WrongSet) as refused:
+            refuse_orphans(doomed, definitions, lambda task: children.get(task, []))
+        return str(refused.value)
+
+    assert orphans() == (
+        "a would be deleted, and hand comes after it: change or delete that first, or keep a in the files"
+    )
+    children["a"].remove("hand")
+    assert "b would be deleted, and c comes after it" in orphans()
+    assert "b would be deleted, and c, d come after it" in orphans(
+        {"name": "c", "after": ["b"]}, {"name": "d", "after": [{"task": "b", "on": "failed"}]}
+    )
+    refuse_orphans(doomed, [{"name": "c"}], lambda task: children.get(task, []))
