@@ -142,7 +142,7 @@ def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> 
         api.fields(
             {
                 "task": answer["task"],
-                "owner": f"{answer['owner']}, which only makes the runs" if answer["owner"] else "no member is up",
+                "owner": f"{answer['owner']}, which only makes the runs" if answer["owner"] else "no member may run it",
                 "now": "; ".join(told["detail"] for told in answer["standing"]),
                 "runs on": ", ".join(f"{run['node']} ({run['run_id']})" for run in answer["running_on"]) or None,
                 **{part["member"]: _fares(part) for part in members},

@@ -47,13 +47,17 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
     ),
     "by_hand": TaskCondition("run it by hand, or give it a schedule"),
     "after": TaskCondition("see the task that it waits for (rota why {first}), or run it by hand: rota run {task}"),
+    "parent_gone": TaskCondition(
+        "name other tasks in its `after`, or run it by hand: rota run {task}", unexpected=True
+    ),
     "not_due": TaskCondition("to run it earlier: rota run {task}"),
     "behind": TaskCondition("wait for the end of the other run, or cancel it with: rota cancel {ahead}"),
     "calendar": TaskCondition(
-        "make a calendar that is missing (rota calendar set); the days of public holidays are added day by day"
+        "make a calendar that is missing, or give one more days (rota calendar set), or change the task's `calendar`; "
+        "the days of public holidays are added day by day"
     ),
     "blackout": TaskCondition("wait, or end it (rota blackout end)"),
-    "pool": TaskCondition("wait, or cancel a run that holds it, or raise it (rota pools)"),
+    "pool": TaskCondition("wait, or cancel a run that holds it or goes first, or raise it (rota pools)"),
     "rate": TaskCondition("wait, or raise `per_min` in the definitions of the tasks with a rate in that pool"),
     "offered": TaskCondition("wait a moment: the member that it is offered to begins it, or its owner"),
     "backing_off": TaskCondition("wait, or fix the cause that its log shows: rota log {run}", unexpected=True),
@@ -101,7 +105,8 @@ UNEXPECTED: Final = frozenset(code for code, condition in CONDITIONS.items() if 
 Mark = Literal["unowned", "late", "overdue", "failing", "degraded", "running", "waiting", "paused", "new"]
 """A notable fact about a task. `unowned`: no member may run it. `late`: one of its deadlines is breached. `overdue`: an
 occurrence or a run is due and has not begun. `degraded`: its last success left a part undone. `waiting`: it has a run
-that no member holds. `paused`: paused or disabled. `new`: it has never run. A task may have several marks."""
+that no member holds. `paused`: paused or disabled. `new`: it has not run yet, except for backfills. A task may have
+several marks."""
 
 MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
 """All marks, the most important first."""

@@ -23,7 +23,7 @@ from tasks.definition.calendar_times import day_words
 from tasks.definition.calendars import CalendarDays
 from tasks.definition.run import HELD
 from tasks.definition.schedule import left_out_days, unreadable
-from tasks.definition.spec import After, after_of
+from tasks.definition.spec import After, At, after_of
 
 RUNS_MAX: Final = 20
 """The most active runs of a task that are described. These are the oldest ones."""
@@ -216,8 +216,8 @@ def _unknown(days: CalendarDays) -> str:
 
 
 def schedule_standing(state: State, task: str, now_us: int) -> TaskStanding | None:
-    """Describe when the schedule of a task is next due: by_hand, after, unreadable, over, backing_off, not_due,
-    calendar, blackout or due.
+    """Describe when the schedule of a task is next due: by_hand, after, parent_gone, unreadable, over, backing_off,
+    not_due, calendar, blackout or due.
 
     Returns None if a run is active and the schedule has no further times.
     """
@@ -225,7 +225,12 @@ def schedule_standing(state: State, task: str, now_us: int) -> TaskStanding | No
     schedule = row.timing.schedule
     after = after_of(row.spec_packed)
     if after and (schedule is None or (_waiting(state, row) and task not in state.runs_of)):
-        return None if task in state.runs_of else TaskStanding("after", _after(state, row, after))
+        if task in state.runs_of:
+            return None
+        gone = [one.task for one in after if one.task not in state.tasks]
+        if gone and not _waiting(state, row):
+            return TaskStanding("parent_gone", f"it comes after {', '.join(gone)}, which is not there: it is never due")
+        return TaskStanding("after", _after(state, row, after))
     if schedule is None:
         detail = f"it has no schedule: it runs when it is started by hand (rota run {task})"
         return None if task in state.runs_of else TaskStanding("by_hand", detail)
@@ -235,8 +240,13 @@ def schedule_standing(state: State, task: str, now_us: int) -> TaskStanding | No
     days = days_of(state.calendars, row.timing)
     if due_us is None and days is not None and (days.missing or days.until):
         return None if task in state.runs_of else TaskStanding("calendar", _unknown(days))
+    if due_us is None and task in state.runs_of:
+        return None
+    if due_us is None and days is not None and not isinstance(schedule, At):
+        names = [*(f"only {one.name}" for one in days.only), *(f"skip {one.name}" for one in days.skip)]
+        return TaskStanding("calendar", f"its calendars ({', '.join(names)}) leave no day to its schedule")
     if due_us is None:
-        return None if task in state.runs_of else TaskStanding("over", "its schedule has no further times")
+        return TaskStanding("over", "its schedule has no further times")
     if due_us > now_us:
         if row.timing.continuous:
             until = rfc3339(due_us)

@@ -28,7 +28,7 @@ _NO_RECORD: Final = "no record of it"
 
 PassageState = Literal[RunState, "pending", "none", "paused", "disabled", "new"]
 """How a task is. `pending`: it waits for the tasks before it, or its time has not come. `none`: it has no part in the
-occurrence, or no record of it is kept. `new`: it has never run."""
+occurrence, or no record of it is kept. `new`: it has not run yet, except for backfills."""
 
 
 def listed(tasks: Sequence[str]) -> str:
@@ -320,7 +320,7 @@ def _now(state: State, task: str, now_us: int) -> TaskPassage:
     if joins:
         return _joining(state, joins[0])
     if row.last is None:
-        return TaskPassage("new", "it has never run")
+        return TaskPassage("new", "it has not run yet, except for backfills")
     return TaskPassage(row.last.state, first_sentence(row.last.error), row.last.finished_at_us, row.last.run_id)
 
 

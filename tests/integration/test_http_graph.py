@@ -209,3 +209,11 @@ async def test_why_goes_through_the_tasks_before_it() -> None:
         found = await why("d")
         assert " waits for c, and b succeeded; c has run on node-1 since " in found["detail"]
         assert found["steps"][-1]["found"] == found["detail"]
+        for task in "cde":
+            _end(served, task)
+        found = await why()
+        assert "a does not run: it has no schedule" in found["detail"], "all have run"
+        await served.ask("DELETE", "/v1/tasks/a?with_children=true")
+        found = await why("b")
+        assert found["code"] == "parent_gone"
+        assert found["detail"].startswith("it comes after a, which is not there: it is never due")

@@ -40,7 +40,7 @@ async def test_the_tasks_before_and_after_one_are_drawn_with_an_occurrence_on_it
             await served.put_task(name, after=after)
         assert 'id="graph"' not in (await visitor.get("/tasks/alone")).body.decode()
         drawn = (await visitor.get("/tasks/b")).body.decode()
-        assert 'aria-label="a: new, it has never run"' in drawn
+        assert 'aria-label="a: new, it has not run yet, except for backfills"' in drawn
         assert 'href="../tasks/c"' in drawn
         assert 'data-part="../tasks/b/graph?part=graph"' in drawn
         started = (await served.ask("POST", "/v1/tasks/a/runs", json={"downstream": True})).json["run_id"]

@@ -60,7 +60,7 @@ async def _upstream(context: RequestContext, task: str, ownership: Ownership) ->
         del chain[0]  # what the task itself waits for is said already
     if first == task or first not in ownership.state.tasks:
         return None
-    cause = await explain(context, first, ownership, passage.run_id)
+    cause = await explain(context, first, ownership, passage.run_id if passage.is_open else None)
     return upstream_of(chain, cause.detail)
 
 

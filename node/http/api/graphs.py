@@ -7,7 +7,7 @@ from time import monotonic, thread_time
 from typing import Annotated, Final, NamedTuple
 
 from aiohttp import web
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
@@ -38,15 +38,17 @@ from node.state.times import micros, rfc3339, rfc3339_or_none
 from node.state.value import EndedRun, OccurrenceId, State
 from tasks.definition.after import end_of
 from tasks.definition.spec import set_of
+from tasks.definition.written_time import WrittenTime
 
 
 class GraphTaskView(TypedDict):
     """How a task is, now or for the occurrence. `layer`: the longest way to it from a task without parents.
 
     `state` is that of its run; or pending (it waits for the tasks in `waits_for`, or its time has not come), none (it
-    has no part in the occurrence, or no record is kept), paused, disabled or new (it has never run). `since` is when
-    that began: the run ended, its attempt began, or the occurrence was due. `node` and `attempt` are those of the
-    present or latest attempt. `detail` says in words what it waits for, where it runs, or why it failed.
+    has no part in the occurrence, or no record is kept), paused, disabled or new (it has not run yet, except for
+    backfills). `since` is when that began: the run ended, its attempt began, or the occurrence was due. `node` and
+    `attempt` are those of the present or latest attempt. `detail` says in words what it waits for, where it runs, or
+    why it failed.
     """
 
     task: str
@@ -109,7 +111,7 @@ class FamiliesQuery(RequestModel):
 class GraphQuery(RequestModel):
     """Which occurrence to show; by default the present states."""
 
-    at: AwareDatetime | None = Field(default=None, description="The latest known occurrence at or before this time")
+    at: WrittenTime | None = Field(default=None, description="The latest known occurrence at or before this time")
     run_id: str | None = Field(default=None, description="The occurrence of this run")
     limit: Annotated[int, Field(ge=1, le=1000, description="How many tasks at most")] = 200
 

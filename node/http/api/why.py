@@ -28,13 +28,14 @@ class WhyView(TypedDict):
     """What holds a task, or where it runs: in one `sentence`, and as data.
 
     `code` is running, or what holds it: no_quorum, disabled, paused, unreadable (its schedule cannot be evaluated),
-    over (no further times), calendar (no further ones are known), no_label, no_kind, members_down, members_draining,
-    no_owner, by_hand, after, not_due, behind (another run, see `runs`), blackout, pool (other runs use what it needs of
-    one), rate (the pool allows the next start later), offered (to a member with more room), backing_off, owner_away,
-    member_away (the only one that may claim the run is not up), stopping, no_lease, aside, undecided, bound or max_runs
-    (its owner has no room; `runs` occupy it), secret (missing on its owner) or due (and about to be claimed). `until`
-    is when the obstacle ends, if that is known. `run_id` is the run that is held, `member` the member that holds or
-    runs it. `detail` says what was found, `remedy` what to do. `late` lists the task's breached deadlines.
+    over (no further times), calendar (it leaves no further ones, or none are known), no_label, no_kind, members_down,
+    members_draining, no_owner, by_hand, after, parent_gone (it comes after a task that was deleted), not_due, behind
+    (another run, see `runs`), blackout, pool (other runs use what it needs of one), rate (the pool allows the next
+    start later), offered (to a member with more room), backing_off, owner_away, member_away (the only one that may
+    claim the run is not up), stopping, no_lease, aside, undecided, bound or max_runs (its owner has no room; `runs`
+    occupy it), secret (missing on its owner) or due (and about to be claimed). `until` is when the obstacle ends, if
+    that is known. `run_id` is the run that is held, `member` the member that holds or runs it. `detail` says what was
+    found, `remedy` what to do. `late` lists the task's breached deadlines.
     """
 
     task: str
