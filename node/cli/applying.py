@@ -382,7 +382,6 @@ def _print_diff(plan: Difference) -> None:
             f"- {one}" if one.why_kept is None else f"  {one}: kept, though the files no longer have it: {one.why_kept}"
         )
     same = len(plan.puts) - counts["new"] - counts["changed"]
-    say(", ".join(f"{count} {what}" for what, count in counts.items()) + f", {same} as in the files")
     beside = len(changes) + sum(one.why_kept is None for one in plan.gone)
-    if beside:
-        say(f"and {beside} of pools and calendars")
+    more = f"; {beside} of pools and calendars" if beside else ""
+    say(", ".join(f"{count} {what}" for what, count in counts.items()) + f", {same} as in the files{more}")

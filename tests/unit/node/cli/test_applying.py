@@ -344,6 +344,7 @@ def test_a_set_removes_the_pools_and_calendars_that_it_made_after_the_tasks_that
         "  pool shared: kept, though the files no longer have it: 1 task still uses it",
         "- calendar closing",
     ]
+    assert shown[-1].endswith("as in the files; 2 of pools and calendars")
     applied(cluster, [*words, "--dry-run"])
     assert "pool mine: would be removed" in capsys.readouterr().out
     cluster.ending = {"mine": 2}  # the runs of the deleted task are being cancelled
