@@ -92,7 +92,7 @@ def _before(state: State, pool: Pool, place: QueuedTask | None, now_us: int) -> 
     # What is no run yet is behind all but the runs of backfills.
     before = bisect_left(pool.queue, (OF_BACKFILL,) if place is None else place)
     near = pool.queue[: min(before, _NEAR)]
-    due = [one for one in near if one.since_us <= now_us and not _outgrows(state, one)]
+    due = [one for one in near if one.since_us <= now_us and not pool_too_small(state.pools, state.runs[one.run_id])]
     if state.blackouts:
         due = [one for one in due if not _blacked_out(state, one, now_us)]
     return before, due
@@ -128,7 +128,7 @@ def waits_for_pool(state: State, run: Run, now_us: int) -> PoolWait | None:
     needs = None if run.action else pool_needs(run.spec_packed)
     if needs is None:
         return None
-    small = pool_too_small(state.pools, needs)
+    small = pool_too_small(state.pools, run)
     for name, units in needs.uses:
         pool = state.pools.get(name, Pool())
         if name == small:
@@ -161,12 +161,6 @@ def waits_for_pool(state: State, run: Run, now_us: int) -> PoolWait | None:
 def _held_since(state: State, run_id: str) -> str:
     run = state.runs[run_id]
     return f"{run_id} since {rfc3339(run.attempts[-1].claimed_at_us)}"
-
-
-def _outgrows(state: State, one: QueuedTask) -> bool:
-    """Whether a task that waits needs more of a pool than there is in all, so that it holds up nobody."""
-    needs = pool_needs(state.runs[one.run_id].spec_packed)
-    return needs is not None and pool_too_small(state.pools, needs) is not None
 
 
 def _units(state: State, one: QueuedTask, name: str) -> int:

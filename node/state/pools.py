@@ -45,14 +45,11 @@ def pool_shortage(pools: Map[str, Pool], needs: PoolNeeds, backfill: int = 0) ->
     return None
 
 
-def pool_too_small(pools: Map[str, Pool], needs: PoolNeeds) -> str | None:
+def pool_too_small(pools: Map[str, Pool], run: Run | None) -> str | None:
     """Name a pool that has less in all than a run needs, so that the run waits until somebody raises it; None: none."""
-    return next((name for name, units in needs.uses if units > pools.get(name, Pool()).capacity), None)
-
-
-def _may_begin_some_time(draft: Draft, run: Run | None) -> bool:
     needs = None if run is None else pool_needs(run.spec_packed)
-    return needs is not None and pool_too_small(draft.pools, needs) is None
+    uses = () if needs is None else needs.uses
+    return next((name for name, units in uses if units > pools.get(name, Pool()).capacity), None)
 
 
 def needs_fault(
@@ -122,7 +119,7 @@ def follow_pools(draft: Draft, before: State, at_us: int) -> None:
 
 
 def _wake(draft: Draft, name: str, pool: Pool) -> None:
-    first = (one for one in pool.queue[:WOKEN_MAX] if _may_begin_some_time(draft, draft.runs.get(one.run_id)))
+    first = (one for one in pool.queue[:WOKEN_MAX] if not pool_too_small(draft.pools, draft.runs.get(one.run_id)))
     draft.touched.update(one.task for one in islice(first, pool.free))
     if not pool.starts:
         return
