@@ -131,22 +131,16 @@ def _result(given: argparse.Namespace) -> str:
             name, equals, value = word.partition("=")
             if not name or not equals:
                 raise WrongCall(f"{word!r}: write NAME=VALUE, or give one file with a JSON object")
-            figures[name] = _value(name, value)
+            figures[name] = _value(value)
     _ask({"do": "result", "value": figures})
     return ""
 
 
-def _value(name: str, text: str) -> Any:
-    """Return a value as JSON, or as text. Raises `WrongCall` for a number that a result cannot hold."""
+def _value(text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=str)
+        return json.loads(text, parse_constant=str)
     except ValueError:
         return text
-    if (isinstance(value, float) and not isfinite(value)) or (isinstance(value, int) and not -(2**63) <= value < 2**64):
-        raise WrongCall(
-            f"{name}: a result cannot hold the number {text[:40]}: give it as text, {name}='\"{text[:40]}\"'"
-        )
-    return value
 
 
 def _json_of(file: str) -> Any:

@@ -62,6 +62,17 @@ _PROGRAM: Final = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m node.cli
 Answer = dict[str, Any]
 
 
+def _check_figure(name: str, figure: Any) -> None:
+    """Raise `ValueError` for a value of a result that could not be kept: results are replicated as msgpack, which has
+    no integers beyond 64 bits, and shown as JSON, which has no infinity.
+    """
+    try:
+        msgpack.packb(figure)
+        json.dumps(figure, allow_nan=False)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{name}: {error}: give it as text") from None
+
+
 class CommandCtx:
     """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is set by `rota ctx result`.
 
@@ -194,8 +205,9 @@ class CommandCtx:
 
     def _leave(self, value: dict[str, Any]) -> None:
         with self._changing:
+            for name, figure in value.items():
+                _check_figure(name, figure)
             result = {**self.result, **value}
-            msgpack.packb(result)  # results are replicated as msgpack, which raises for an integer beyond 64 bits
             size_bytes = len(json.dumps(result, ensure_ascii=False).encode())
             if size_bytes > RESULT_BYTES_MAX:
                 raise ValueError(f"the result has {size_bytes} bytes of JSON; {RESULT_BYTES_MAX} at most are allowed")
