@@ -216,9 +216,10 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
         work = _work_of(kind, order)
         try:
             params = kind.Params.model_validate(dict(order.params))
+            moved = [] if order.like is None else moving_reaches(kind, order.params, order.like)
         except ValidationError as error:
             raise InvalidParams(_faults(error, order.params)) from None
-        if order.like is not None and (moved := moving_reaches(kind, order.params, order.like)):
+        if moved:
             raise InvalidParams("; ".join(f"{one.field}: {one.message}" for one in moved))
         ctx = AttemptContext(order, params, link, scratch, redactor)
         for reference in references_in(params):

@@ -13,7 +13,7 @@ from node.duty.occurrence_params import occurrence_times
 from node.http.api.shapes import RequestModel, Time
 from node.http.api.tasks import known_task
 from node.http.door.endpoint import Endpoints, ResponseSpec
-from node.http.door.problems import invalid, invalid_field
+from node.http.door.problems import Problem, invalid, invalid_field
 from node.http.door.request_context import RequestContext
 from node.state.calendar import days_of
 from node.state.descent import with_descendants
@@ -21,7 +21,7 @@ from node.state.joins import RERUN_MAX
 from node.state.times import micros, rfc3339, rfc3339_or_none
 from node.state.value import State, TaskRow
 from tasks.definition.cron import check_at
-from tasks.definition.field_errors import FieldError, dotted
+from tasks.definition.field_errors import FieldError, Path, dotted
 from tasks.definition.schedule import next_due_us, reckoned_from_us
 from tasks.definition.spec import Cron, Spec
 from tasks.definition.template import (
@@ -101,8 +101,13 @@ def _made(params: Mapping[str, Any], times: OccurrenceTimes) -> dict[str, Any]:
     try:
         return substituted(params, times, {})
     except TemplateFault as fault:
-        field, _, said = str(fault).partition(": ")
-        raise invalid_field(field, said) from None
+        raise template_problem(fault) from None
+
+
+def template_problem(fault: TemplateFault, place: Path = ()) -> Problem:
+    """Return the problem of params, of the spec at `place` in the body, that cannot be made for an occurrence."""
+    field, _, said = str(fault).partition(": ")
+    return invalid_field(".".join(filter(None, (dotted(place), field))), said)
 
 
 def _check_downstream(state: State, task: str) -> None:

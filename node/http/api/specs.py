@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from node.http.api.params_at import sample_of
+from node.http.api.params_at import sample_of, template_problem
 from node.http.door.problems import MAX_ERRORS, Problem, body_errors, invalid, invalid_field
 from node.http.door.request_context import UNSTORABLE, RequestContext, quoted_names
 from node.peer.protocol import PeerAway
@@ -175,8 +175,7 @@ def _checked(given: Any, place: Path, now_us: int) -> CheckedSpec:
     try:
         sample = sample_of(spec, now_us)
     except TemplateFault as fault:
-        field, _, said = str(fault).partition(": ")
-        raise invalid_field(".".join(filter(None, (dotted(place), field))), said) from None
+        raise template_problem(fault, place) from None
     return CheckedSpec(
         name=spec.name,
         kind=spec.kind,

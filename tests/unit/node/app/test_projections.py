@@ -1,6 +1,7 @@
 """What a member makes of a claimed run and of its own settings for the runner."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from node.app.projections import apart, order_of, secrets_of
 from node.execution.attempt_secrets import NO_SECRETS
 from node.execution.order import AttemptLimits, Brief, unpack_brief
 from node.state.value import Attempt, Run
-from tasks.definition.spec import Spec
+from tasks.definition.spec import After, Spec
 from tasks.installed_kinds import KindEntry
 from tasks.needs import Needs
 from tasks.reach import Reach
@@ -68,6 +69,22 @@ def test_what_a_task_may_run_as_is_the_members_to_say() -> None:
     assert order_of(backfilled, config, kinds, 1.0, NO_SECRETS, Needs(), prepared=True).backfill
     packed = Brief(order, AttemptLimits(), "/data").pack()
     assert unpack_brief(packed).order == order
+
+
+def test_what_a_template_makes_is_compared_with_a_sample_and_what_is_given_by_hand_is_not() -> None:
+    params: dict[str, Any] = {"source": "/in/{{ after.b.day | text }}.csv"}
+    made = {"source": "/in/../etc/a.csv"}
+    run = replace(
+        claimed(Spec(name="n", kind="load", template=True, after=(After(task="b"),), params=params)), params=made
+    )
+
+    def like(run: Run) -> object:
+        return order_of(run, load_config(ENVIRON), {}, 1.0, NO_SECRETS, Needs(), prepared=True).like
+
+    for one in (replace(run, trigger="after"), run, replace(run, trigger="manual", backfill=7)):
+        assert like(one) == {"source": "/in/1.csv"}
+    assert like(replace(run, trigger="manual")) is None
+    assert like(claimed(Spec(name="n", kind="load"))) is None
 
 
 PATHLESS = Needs(reaches=(Reach("to", "destination", "s3://b", addresses=("s3://b",)),))

@@ -20,10 +20,10 @@ from spark_tasks.files.listing import (
     listing,
     new_and_changed,
 )
-from spark_tasks.files.local_files import LocalFiles
 from spark_tasks.files.ready import Ready, complete
 from spark_tasks.files.staging import check_unchanged, staged
 from spark_tasks.storage.errors import StoreAway
+from tasks.file_guard import FileGuard
 
 
 def _fill(folder: Path, *names: str) -> None:
@@ -93,14 +93,14 @@ def test_a_file_that_is_removed_while_the_others_are_listed_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fill(tmp_path, "a.csv", "b.csv")
-    glob = LocalFiles.glob
+    resolve = FileGuard.resolve
 
-    def glob_and_remove(files: LocalFiles, pattern: str) -> list[str]:
-        found = list(glob(files, pattern))
-        (tmp_path / "a.csv").unlink()
-        return found
+    def remove_and_resolve(guard: FileGuard, path: str | Path) -> Path:
+        if Path(path).name == "a.csv":  # it was there when it was looked at
+            Path(path).unlink()
+        return resolve(guard, path)
 
-    monkeypatch.setattr(LocalFiles, "glob", glob_and_remove)
+    monkeypatch.setattr(FileGuard, "resolve", remove_and_resolve)
     assert [source.path for source in listing([f"{tmp_path}/*.csv"])] == [f"{tmp_path}/b.csv"]
 
 
